@@ -54,7 +54,7 @@ def test_settings_that_are_not_utf_8_say_so(tmp_path: Path) -> None:
 def test_a_system_that_starts_no_thread_is_named(started: int, tmp_path: Path) -> None:
     make_corpus(tmp_path / "small.jsonl", 12)
     (tmp_path / "small.yaml").write_text(CORPUS)
-    (tmp_path / "job.yaml").write_text(LEXICAL.replace("target: 12", "target: 2"))
+    (tmp_path / "job.yaml").write_text(LEXICAL.replace("target: 4", "target: 2"))
     code = (
         "import sys, threading; from airgen.cli import main; left, start = [int(sys.argv[1])], threading.Thread.start\n"
         "def limited(thread):\n"

@@ -78,7 +78,7 @@ def test_nothing_needs_posix(tmp_path: Path) -> None:
     corpus = CORPUS.replace(", near_duplicates: null", "")  # the search for duplicates has its own files
     assert corpus != CORPUS
     (tmp_path / "small.yaml").write_text(corpus)
-    job = LEXICAL.replace("target: 12", "target: 2")
+    job = LEXICAL.replace("target: 4", "target: 2")
     (tmp_path / "job.yaml").write_text(f"{job}evaluate: {{systems: systems.yaml, split: all}}\n")
     (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
     done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX], cwd=tmp_path, capture_output=True, text=True)

@@ -39,7 +39,7 @@ def bits(folder: Path, environment: dict[str, str]) -> str:
     make_corpus(folder / "small.jsonl", 24)
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
     (folder / "systems.yaml").write_text(SYSTEMS, encoding="utf-8")
-    job = PIPELINE.replace("target: 12", "target: 3") + "evaluate: {systems: systems.yaml, split: all}\n"
+    job = PIPELINE.replace("target: 4", "target: 3") + "evaluate: {systems: systems.yaml, split: all}\n"
     (folder / "job.yaml").write_text(job, encoding="utf-8")
     call = [sys.executable, str(SCRIPT), str(folder)]
     done = subprocess.run(call, env={**os.environ, **environment}, check=True, capture_output=True, text=True)

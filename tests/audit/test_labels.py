@@ -284,7 +284,7 @@ def test_a_job_from_the_sample_to_the_card(run: Run, done: Run, folder: Path) ->
             assert labels[item.query, item.document] == int(item.relevant)
         else:
             assert (item.query, item.document) not in labels
-    assert sum(count for name, count in sample.populations.items() if name.startswith("positive")) == 12
+    assert sum(count for name, count in sample.populations.items() if name.startswith("positive")) == 4
     given = {str(number): 3 if item.relevant else 0 for number, item in enumerate(sample.items, 1)}
     answers = folder / "answers.json"
     answers.write_text(json.dumps({"key": sample.key, "answers": given}), encoding="utf-8")

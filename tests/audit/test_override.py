@@ -136,7 +136,7 @@ def labels_by_pair(dataset: Path, folder: str = "qrels") -> dict[tuple[str, str]
 
 
 def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, folder: Path) -> None:
-    path, runs, settings = folder / "job.yaml", folder / "runs", {**WORDS, "target: 12": "target: 11\nseed: 3"}
+    path, runs, settings = folder / "job.yaml", folder / "runs", {**WORDS, "target: 4": "target: 11\nseed: 3"}
     dataset = done("runs", settings).directory / "dataset"
     job, before = Job(path, runs), labels_by_pair(dataset)
     sample = draw_labels(job, 30, job.directory / "audit")
@@ -168,7 +168,7 @@ def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, 
     ).read_bytes()
     # The job is finished, and goes on with people's labels in force.
     assert run("runs", settings).already_done
-    more = run("runs", {**WORDS, "target: 12": "target: 12\nseed: 3"})
+    more = run("runs", {**WORDS, "target: 4": "target: 12\nseed: 3"})
     assert more.manifest is not None and labels_by_pair(dataset, "qrels-people") == people
     assert more.manifest.info.version == "0.2"
     # The audit still measures the model, whose labels they were.
@@ -203,7 +203,7 @@ def test_answers_to_texts_that_have_changed_count_no_more(run: Run, folder: Path
 
 
 def test_private_labels_stay_private(done: Run, folder: Path, tmp_path: Path) -> None:
-    secret = {**WORDS, "control:": "export: {splits: {dev: 1, test: 1}}\ncontrol:"}
+    secret = {**WORDS, "target: 4": "target: 12", "control:": "export: {splits: {dev: 1, test: 1}}\ncontrol:"}
     dataset = done("runs", secret).directory / "dataset"
     job = Job(folder / "job.yaml", folder / "runs")
     sample = draw_labels(job, 40, job.directory / "audit")

@@ -149,7 +149,7 @@ def test_answers_stay_valid_where_their_pairs_exist(run: Run, done: Run, folder:
     found = score_labels(job, [copied], job.directory / "audit")
     assert (found.unanswered, found.of_other_pairs) == (25 - len(both), 20 - len(both))
     # Fewer queries: some pairs of the sample have no label any more.
-    smaller = run("runs", {"target: 12": "target: 6"})
+    smaller = run("runs", {"target: 4": "target: 2"})
     assert smaller.manifest is not None
     job = Job(folder / "job.yaml", runs)
     gone = {(one.query, one.document) for one in again.items} - {
@@ -163,7 +163,7 @@ def test_a_card_that_was_edited_is_kept_when_the_dataset_is_exported_again(run: 
     result = done("runs")
     card = result.directory / "dataset" / "README.md"
     card.write_text("my own card\n", encoding="utf-8")
-    run("runs", {"target: 12": "target: 13"})
+    run("runs", {"target: 4": "target: 5"})
     assert card.read_text("utf-8") != "my own card\n"
     assert (result.directory / "README.1.md").read_text("utf-8") == "my own card\n"
 

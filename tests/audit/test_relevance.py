@@ -115,7 +115,7 @@ def test_a_job_from_the_page_to_labels_made_again(
 ) -> None:
     monkeypatch.setitem(WAY, "subject", 0.01)  # the queries of the scripted model are near nothing but their source
     fewer(folder, 30)
-    run("runs", {**ANSWERED, "target: 12": "target: 14\ngeneration: {hard_negatives: [0, 0]}"})
+    run("runs", {**ANSWERED, "target: 4": "target: 14\ngeneration: {hard_negatives: [0, 0]}"})
     runs, path = ("--runs", folder / "runs"), folder / "job.yaml"
     said = json.loads(call("audit", "relevance", path, *runs, "--json"))
     audit = folder / "runs" / "job" / "audit-relevance"
@@ -155,7 +155,7 @@ def test_a_job_from_the_page_to_labels_made_again(
 
 def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distinct: None) -> None:
     fewer(folder, 20)
-    run("runs", {**ANSWERED, "target: 12": "target: 5"})
+    run("runs", {**ANSWERED, "target: 4": "target: 5"})
     path, runs = folder / "job.yaml", ("--runs", folder / "runs")
     said = call("audit", "relevance", path, *runs)
     assert "queries (not 10: the other queries do not retrieve their sources)" in said
@@ -178,7 +178,7 @@ def test_a_job_with_an_llm_judge(run: Run, folder: Path, model_says: Callable[..
         return Reply({"0": "1", "1": "1", "2": "1", "3": "3"}[level]) if level else None
 
     model_says(strict)
-    run("runs", WORDS)
+    run("runs", {**WORDS, "target: 4": "target: 12"})
     path, runs = folder / "job.yaml", ("--runs", folder / "runs")
     job, audit = Job(path, folder / "runs"), folder / "runs" / "job" / "audit-relevance"
     said = json.loads(call("audit", "relevance", path, *runs, "--json"))

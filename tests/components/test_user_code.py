@@ -256,7 +256,7 @@ def test_a_judge_whose_code_was_edited_judges_again_and_pays_nothing(
 ) -> None:
     monkeypatch.syspath_prepend(str(folder))
     write(folder, {"own_judge.py": JUDGE})
-    changes = {"target: 12": "target: 4", "control:": 'control:\n  judge: {kind: "own_judge:Mine"}'}
+    changes = {"control:": 'control:\n  judge: {kind: "own_judge:Mine"}'}
     first = run("runs", changes)
     assert run("runs", changes).already_done
     (folder / "own_judge.py").write_text(JUDGE.replace("Verdict(3)", "Verdict(2)"))

@@ -228,7 +228,7 @@ def test_a_job_has_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.
         pytest.skip("airgen fetch tests")
     job_maker.make_corpus(tmp_path / "small.jsonl", 24)
     (tmp_path / "small.yaml").write_text(job_maker.CORPUS)
-    text = job_maker.PIPELINE.replace("[bm25, dense, ", "[bm25, ").replace("target: 12", "target: 2")
+    text = job_maker.PIPELINE.replace("[bm25, dense, ", "[bm25, ").replace("target: 4", "target: 2")
     path = tmp_path / "job.yaml"
     path.write_text(text + "compute: {workers: 2}\n")
 

@@ -183,7 +183,7 @@ def positives(result: RunResult) -> set[tuple[str, str]]:
 
 def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WAY, "subject", 0.01)  # the queries of the scripted model are near nothing but their source
-    by_votes = {**VOTES, "target: 12": "target: 12\nseed: 1"}  # one query falls at the end
+    by_votes = {**VOTES, "target: 4": "target: 12\nseed: 1"}  # one query falls at the end
     result = run("runs", by_votes)
     assert result.manifest is not None and "judgment" not in result.usage
     dataset, steps = result.directory / "dataset", {step.stage: step for step in result.manifest.funnel}
@@ -240,7 +240,7 @@ OWN = "task: qa\nqueries: {file: own.jsonl, labels: [{file: known.tsv}]}\nexport
     [
         ({"top_k: 20}": "top_k: 20}\n  judge: {panel: [{kind: votes}, {kind: levels}]}"}, "`votes` calls no LLM"),
         ({"task: qa": "task: qa\nrelevance: both"}, "input should be 'answer' or 'subject', not 'both'"),
-        ({**VOTES, "task: qa": OWN.replace(", labels: [{file: known.tsv}]", ""), "target: 12\n": ""},
+        ({**VOTES, "task: qa": OWN.replace(", labels: [{file: known.tsv}]", ""), "target: 4\n": ""},
          r"your queries have none: name a file of labels \(queries.labels\)"),
     ],
 )  # fmt: skip
@@ -260,7 +260,7 @@ def test_peoples_queries_are_measured_by_their_known_positive(run: Run, folder: 
     lines = "".join(f"{query}\t{passage}\t3\n" for query, passage in sorted(known))
     (folder / "known.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}")
     write_rows(folder / "small.jsonl", [*rows, {**rows[0], "id": "twin", "text": rows[0]["text"] + " Again."}])
-    dataset = run("runs", {**VOTES, "task: qa": OWN, "target: 12\n": ""}).directory / "dataset"
+    dataset = run("runs", {**VOTES, "task: qa": OWN, "target: 4\n": ""}).directory / "dataset"
     assert len(read_rows(dataset / "queries.jsonl")) == 5
     positive = {(row["query-id"], row["corpus-id"]) for row in label_rows(dataset) if row["score"]}
     assert known | {("q0", "twin")} <= positive and "q4" not in {query for query, _ in positive}

@@ -73,7 +73,7 @@ def test_a_job_in_each_language(
     model_says(says)
     free = "generation: {lengths: {10to20: 1}, types: {claim: 1}, rewrites: 0, max_copied_words: 999, "
     free += "hard_negatives: [0, 0]}"
-    result = run(changes={"task: qa": f"task: qa\nlanguage: {language}", "target: 12": f"target: 2\n{free}"})
+    result = run(changes={"task: qa": f"task: qa\nlanguage: {language}", "target: 4": f"target: 2\n{free}"})
     assert result.manifest is not None
     assert wanted and all(language_name(language) in request.messages[0].content for request in wanted)
     lines = (result.directory / "dataset" / "queries.jsonl").read_text("utf-8").splitlines()

@@ -29,7 +29,7 @@ from airgen.publishing.withhold import public_part
 from airgen.storage.records import Candidate, Query
 
 JOB = LEXICAL
-HOPS = {"target: 12": "target: 6\ngeneration: {multi_hop: 0.5}", "task: qa": "task: long-doc"}
+HOPS = {"target: 4": "target: 6\ngeneration: {multi_hop: 0.5}", "task: qa": "task: long-doc"}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def book(folder: Path) -> Path:
 
 
 def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(run: Run, book: Path) -> None:
-    answered = {**HOPS, "target: 12": "target: 6\ngeneration: {multi_hop: 0.5, answers: true}"}
+    answered = {**HOPS, "target: 4": "target: 6\ngeneration: {multi_hop: 0.5, answers: true}"}
     dataset = run("runs", answered).directory / "dataset"
     assert verify(dataset) == []
     queries = {row["_id"]: row for row in read_rows(dataset / "queries.jsonl")}
@@ -65,7 +65,7 @@ def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(run: Ru
         shown = life_study(life(store, job, *find_lineage(job.accepted(store), two, job.ids))).text()
     assert shown.count("\ndocument   ") == 2
     # A larger target keeps the first queries.
-    larger = run("runs", {**HOPS, "target: 12": "target: 9\ngeneration: {multi_hop: 0.5}"}).directory / "dataset"
+    larger = run("runs", {**HOPS, "target: 4": "target: 9\ngeneration: {multi_hop: 0.5}"}).directory / "dataset"
     assert {row["text"] for row in queries.values()} < {row["text"] for row in read_rows(larger / "queries.jsonl")}
 
 
@@ -91,7 +91,7 @@ def test_the_second_passage_is_near_and_a_query_that_one_part_answers_is_dropped
 
 def test_documents_of_one_passage_are_an_error_that_says_what_to_do(run: Run, folder: Path) -> None:
     with pytest.raises(UsageError, match="set `chunk` in the corpus"):
-        run("runs", {"target: 12": "target: 12\ngeneration: {multi_hop: 1.0}"})
+        run("runs", {"target: 4": "target: 4\ngeneration: {multi_hop: 1.0}"})
     said = "generation.multi_hop: each document of this corpus is one passage: set `chunk`"
     assert [line for line in preflight(Job(folder / "job.yaml", folder / "runs")) if said in line]
 
@@ -107,13 +107,13 @@ def test_settings_that_contradict_each_other_are_refused(
     run: Run, generation: str, more: dict[str, str], words: str
 ) -> None:
     with pytest.raises(SettingsError, match=words):
-        run("runs", {"target: 12": f"target: 12\ngeneration: {{{generation}}}", **more})
+        run("runs", {"target: 4": f"target: 4\ngeneration: {{{generation}}}", **more})
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------
 
 
-FIVE = {"target: 12": "target: 6\ngeneration: {candidates: 5, rewrites: 0, hard_negatives: [0, 0]}"}
+FIVE = {"target: 4": "target: 6\ngeneration: {candidates: 5, rewrites: 0, hard_negatives: [0, 0]}"}
 
 
 def kept(folder: Path, runs: str = "runs") -> tuple[dict[str, list[Candidate]], dict[str, Query]]:
@@ -155,7 +155,7 @@ def test_the_draft_that_finds_its_source_best_becomes_the_query(run: Run, folder
     assert len(shown["query"]["drafts"]) == 5
     # More drafts ask only for the new ones.
     before = len(asked)
-    run(changes={"target: 12": FIVE["target: 12"].replace("candidates: 5", "candidates: 6")})
+    run(changes={"target: 4": FIVE["target: 4"].replace("candidates: 5", "candidates: 6")})
     old = {tuple(request.messages) for request in asked[:before] if request.stage == "query"}
     new = [request for request in asked[before:] if tuple(request.messages) in old]
     assert new and {request.sample for request in new} == {5}
@@ -187,7 +187,7 @@ def test_the_bill_counts_every_draft(run: Run, folder: Path) -> None:
     text = (folder / "job.yaml").read_text()
     calls = {}
     for count in (1, 5):
-        given = text.replace("target: 12", f"target: 12\ngeneration: {{candidates: {count}}}")
+        given = text.replace("target: 4", f"target: 4\ngeneration: {{candidates: {count}}}")
         (folder / f"bill-{count}.yaml").write_text(given)
         stages = estimate(Job(folder / f"bill-{count}.yaml", folder / "none")).stages
         calls[count] = next(stage.calls for stage in stages if stage.stage == "query")
@@ -321,11 +321,11 @@ def by_id(path: Path) -> dict[str, Any]:
 
 
 def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: list[Request], tmp_path: Path) -> None:
-    before = run(changes={"target: 12\n": "target: 12\nexport: {ids: original}\n"}).directory / "dataset"
+    before = run(changes={"target: 4\n": "target: 4\nexport: {ids: original}\n"}).directory / "dataset"
     old = {name: by_id(before / f"{name}.jsonl") for name in ("corpus", "queries")}
     labels = BeirDataset.open(before).qrels("all").labels
     calls = len(asked)
-    result = run(changes={"target: 12\n": "target: 12\nexport: {ids: original}\ngeneration: {unanswerable: 0.25}\n"})
+    result = run(changes={"target: 4\n": "target: 4\nexport: {ids: original}\ngeneration: {unanswerable: 0.25}\n"})
     assert len(asked) == calls
     folder = result.directory / "dataset"
     assert not [one for one in verify(folder) if one.severity == "error"]
@@ -366,7 +366,7 @@ def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: 
 # -- mining -----------------------------------------------------------------------------------------------------------
 
 
-MINED = {"target: 12": "target: 12\ngeneration: {negatives: mined, hard_negatives: [3, 5]}"}
+MINED = {"target: 4": "target: 4\ngeneration: {negatives: mined, hard_negatives: [3, 5]}"}
 
 
 def test_mined_negatives_are_passages_cost_nothing_and_are_shown(done: Run, folder: Path) -> None:
@@ -385,10 +385,10 @@ def test_mined_negatives_are_passages_cost_nothing_and_are_shown(done: Run, fold
         assert row["negatives"] == []
         assert set(row["mined"]) == zeros.get(query, set())
         assert len(row["mined"]) <= 5 and not ones[query] & set(row["mined"])
-    assert sum(map(len, zeros.values())) >= 12
+    assert sum(map(len, zeros.values())) >= 4
     assert result.manifest is not None
     (step,) = [step for step in result.manifest.funnel if step.stage == "queries with all mined negatives"]
-    assert step.entered == 12 and step.entered - step.left == sum(step.reasons.values())
+    assert step.entered == 4 and step.entered - step.left == sum(step.reasons.values())
     job = Job(folder / "job.yaml", folder / "runs")
     one = next(row for row in lineage.values() if row["mined"])
     with job.open_store() as store:
@@ -402,7 +402,7 @@ def test_mined_negatives_are_passages_cost_nothing_and_are_shown(done: Run, fold
 
 
 def test_both_add_to_the_generated_ones_and_leave_them_as_they_are(run: Run, done: Run) -> None:
-    both = {"target: 12": "target: 12\ngeneration: {negatives: both}"}
+    both = {"target: 4": "target: 4\ngeneration: {negatives: both}"}
     alone, both_kinds = (result.directory / "dataset" for result in (done("alone"), run("both", both)))
     before, after = ({tuple(row.items()) for row in label_rows(dataset)} for dataset in (alone, both_kinds))
     assert before < after

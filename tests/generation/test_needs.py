@@ -17,8 +17,8 @@ from airgen.storage.records import Candidate, Character, Need, Query, Rewrite, S
 
 JOB = LEXICAL
 NEEDS = "generation: {method: needs, one_call: true, hard_negatives: [0, 0]"
-AT_ONCE = {"target: 12": f"target: 12\n{NEEDS}}}"}
-IN_TURN = {"target: 12": f"target: 12\n{NEEDS.replace('true', 'false')}}}"}
+AT_ONCE = {"target: 4": f"target: 4\n{NEEDS}}}"}
+IN_TURN = {"target: 4": f"target: 4\n{NEEDS.replace('true', 'false')}}}"}
 GOOD = {
     "unsuitable": "", "character": "an old hand", "scenario": "Work stands still.",
     "need": "How a specimen declines.", "plain": "how does a specimen decline",
@@ -63,9 +63,9 @@ def test_the_rows_are_those_of_the_papers_steps(
     model_says(says())
     result = run(changes=changes)
     for kind in (Character, Scenario, Need, Query):
-        assert len(rows(folder, kind)) == 12
+        assert len(rows(folder, kind)) == 4
     styles = Counter(row.style for row in rows(folder, Rewrite))
-    assert styles == {"terms": 12, "lay": 12, "described": 12}
+    assert styles == {"terms": 4, "lay": 4, "described": 4}
     calls = {stage: usage["calls"] for stage, usage in result.usage.items() if stage != "judgment"}
     samples = calls["need"]
     if changes is AT_ONCE:  # an answer, and whether its wordings are the same need
@@ -82,7 +82,7 @@ def test_the_dataset_has_all_wordings_and_what_they_share(
     dataset = run(changes=AT_ONCE).directory / "dataset"
     queries = {row["_id"]: row for row in read_rows(dataset / "queries.jsonl")}
     wordings = read_rows(dataset / "wordings.jsonl")
-    assert Counter(row["metadata"]["wording"] for row in wordings) == dict.fromkeys(WORDINGS, 12)
+    assert Counter(row["metadata"]["wording"] for row in wordings) == dict.fromkeys(WORDINGS, 4)
     assert {row["query-id"] for row in wordings} == queries.keys()
     for row in wordings:
         if row["metadata"]["wording"] == "plain":
@@ -104,7 +104,7 @@ def test_another_wording_changes_the_texts_and_nothing_is_asked_again(
     first = run(changes=AT_ONCE).directory / "dataset"
     before = {row["_id"]: row["text"] for row in read_rows(first / "queries.jsonl")}
     labels = (first / "qrels" / "test.tsv").read_bytes()
-    lay = {"target: 12": f"target: 12\n{NEEDS}, wording: {{plain: 0, lay: 1}}}}"}
+    lay = {"target: 4": f"target: 4\n{NEEDS}, wording: {{plain: 0, lay: 1}}}}"}
     again = run(changes=lay)
     assert not again.usage
     after = {row["_id"]: row for row in read_rows(again.directory / "dataset" / "queries.jsonl")}
@@ -124,7 +124,7 @@ def test_a_passage_that_nobody_would_search_for_is_counted(
         return says(unsuitable="references", **empty)(request) if odd else says()(request)
 
     model_says(half)
-    result = run(changes={"target: 12": f"target: 5\n{NEEDS}}}"})
+    result = run(changes={"target: 4": f"target: 5\n{NEEDS}}}"})
     assert result.manifest is not None
     reasons = {reason: count for step in result.manifest.funnel for reason, count in step.reasons.items()}
     assert reasons["nobody would search for it: it is a list of references, links or names"] >= 1
@@ -167,17 +167,17 @@ def test_a_query_that_does_not_ask_for_its_need_has_no_other_wordings(
 ) -> None:
     model_says(says({"plain": "narrower"}))
     run(changes=AT_ONCE)
-    assert len(rows(folder, Query)) == 12 and not rows(folder, Rewrite)
+    assert len(rows(folder, Query)) == 4 and not rows(folder, Rewrite)
     assert {row.reason for row in rows(folder, Skip) if row.stage == "rewrite"} == {
         "its query asks for something narrower than its need"
     }
 
 
 def test_a_claim_is_true_or_false_by_its_key(run: Run, folder: Path) -> None:
-    claims = f"target: 12\n{NEEDS}, types: {{claim: 1}}}}"
-    run(changes={"target: 12": claims})
+    claims = f"target: 4\n{NEEDS}, types: {{claim: 1}}}}"
+    run(changes={"target: 4": claims})
     truths = Counter(row.truth for row in rows(folder, Need))
-    assert set(truths) == {"true", "false"} and truths.total() == 12
+    assert set(truths) == {"true", "false"} and truths.total() == 4
 
 
 def test_the_bytes_do_not_depend_on_concurrency(run: Run, folder: Path) -> None:

@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-CHANGES = {"target: 12": "target: 6\ngeneration: {examples: examples.txt, rewrites: 0, hard_negatives: [0, 0]}"}
+CHANGES = {"target: 4": "target: 6\ngeneration: {examples: examples.txt, rewrites: 0, hard_negatives: [0, 0]}"}
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ def test_an_example_that_comes_back_is_refused_and_a_small_model_is_shown_none(
         return None
 
     model_says(parrot)
-    small = CHANGES["target: 12"].replace("{examples", "{variants: {query_like: small/query_like}, examples")
-    result = run(changes={"target: 12": small, "concurrency: 32": "concurrency: 1"})
+    small = CHANGES["target: 4"].replace("{examples", "{variants: {query_like: small/query_like}, examples")
+    result = run(changes={"target: 4": small, "concurrency: 32": "concurrency: 1"})
     texts = [row["text"] for row in read_rows(result.directory / "dataset" / "queries.jsonl")]
     assert texts and not any(repeats_example(text, EXAMPLES, "en") for text in texts)
     assert any("repeats one of the examples" in text for text in prompts)
@@ -149,4 +149,4 @@ def test_wrong_examples(run: Run, folder: Path, content: str | None, more: str, 
         (folder / "examples.txt").write_text(content, encoding="utf-8")
     rewrites = more or ", rewrites: 0"
     with pytest.raises(SettingsError, match=words):
-        run(changes={"target: 12": f"target: 6\ngeneration: {{examples: examples.txt{rewrites}}}"})
+        run(changes={"target: 4": f"target: 6\ngeneration: {{examples: examples.txt{rewrites}}}"})

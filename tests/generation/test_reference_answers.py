@@ -17,7 +17,7 @@ from airgen.job.show import find_lineage, life, life_study
 from airgen.publishing.withhold import labels_part, public_part
 
 JOB = LEXICAL
-ANSWERS = {"target: 12": "target: 12\ngeneration: {answers: true}"}
+ANSWERS = {"target: 4": "target: 4\ngeneration: {answers: true}"}
 
 
 def answers(dataset: Path) -> dict[str, dict[str, Any]]:
@@ -32,7 +32,7 @@ def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, done: 
     job = Job(path, folder / "runs")
     with job.open_store(read_only=True) as store:  # a job can be read before it has answers
         accepted = job.accepted(store)
-        assert len(accepted.lineages) == 12
+        assert len(accepted.lineages) == 4
         assert "\nanswer" not in life_study(life(store, job, accepted.lineages[0], "")).text()
     result = run("runs", ANSWERS)  # the same job goes on: only the answers are asked for
     assert set(result.usage) == {"reference_answer"}
@@ -50,7 +50,7 @@ def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, done: 
         assert (dataset / "answers" / f"{queries[query]['metadata']['split']}.jsonl").is_file()
     assert result.manifest is not None
     (step,) = [step for step in result.manifest.funnel if step.stage == "queries with a reference answer"]
-    assert (step.entered, step.left) == (12, 12)
+    assert (step.entered, step.left) == (4, 4)
     card = (dataset / "README.md").read_text(encoding="utf-8")
     assert "config_name: answers" in card and "reference answer" in card
     with job.open_store() as store:

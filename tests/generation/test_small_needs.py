@@ -17,7 +17,7 @@ from airgen.storage.records import Candidate, Need, Query, Rewrite
 
 JOB = LEXICAL
 SMALL = "generation: {method: needs, prompts: small, one_call: true, rewrites: 0, hard_negatives: [0, 0]"
-WORDED = {"target: 12": f"target: 12\n{SMALL}, types: {{question: 1, keywords: 0.001}}}}"}
+WORDED = {"target: 4": f"target: 4\n{SMALL}, types: {{question: 1, keywords: 0.001}}}}"}
 SEARCHES = {
     "character": "an old hand", "scenario": "Work stands still, and somebody has to know what to do.",
     "fact": "Specimens differ.", "question": "how does specimen NUMBER decline",
@@ -54,12 +54,12 @@ def test_each_query_has_four_wordings_for_one_more_call(
 ) -> None:
     model_says(says())
     result = run(changes=WORDED)
-    assert Counter(row.style for row in rows(folder, Rewrite)) == {"terms": 12, "lay": 12, "described": 12}
+    assert Counter(row.style for row in rows(folder, Rewrite)) == {"terms": 4, "lay": 4, "described": 4}
     assert {row.text for row in rows(folder, Need)} == {"Specimens differ."}
     calls = {stage: usage["calls"] for stage, usage in result.usage.items() if stage != "judgment"}
     assert calls["rewrite"] == calls["query"]
     wordings = read_rows(result.directory / "dataset" / "wordings.jsonl")
-    assert Counter(row["metadata"]["wording"] for row in wordings) == dict.fromkeys(WORDINGS, 12)
+    assert Counter(row["metadata"]["wording"] for row in wordings) == dict.fromkeys(WORDINGS, 4)
     overlaps = {
         name: [row["metadata"]["overlap"] for row in wordings if row["metadata"]["wording"] == name]
         for name in WORDINGS
@@ -71,7 +71,7 @@ def test_another_wording_asks_nothing_again(run: Run, folder: Path, model_says: 
     model_says(says())
     first = run(changes=WORDED).directory / "dataset"
     labels = (first / "qrels" / "test.tsv").read_bytes()
-    again = run(changes={"target: 12": WORDED["target: 12"][:-1] + ", wording: {plain: 0, lay: 1}}"})
+    again = run(changes={"target: 4": WORDED["target: 4"][:-1] + ", wording: {plain: 0, lay: 1}}"})
     assert not again.usage
     queries = read_rows(again.directory / "dataset" / "queries.jsonl")
     assert all(row["text"].startswith("why do things of kind") for row in queries)
@@ -83,8 +83,8 @@ def test_a_wording_with_other_numbers_is_left_out(run: Run, folder: Path, model_
     run(changes=WORDED)
     assert {row.style for row in rows(folder, Rewrite)} == {"terms"}
     problems = Counter(row.problem for row in rows(folder, Candidate) if row.problem)
-    assert problems["lay: does not have the numbers of its query"] == 12
-    assert problems["described: does not have the numbers of its query"] == 12
+    assert problems["lay: does not have the numbers of its query"] == 4
+    assert problems["described: does not have the numbers of its query"] == 4
 
 
 def test_an_unreadable_answer_leaves_the_query_as_it_is(
@@ -98,7 +98,7 @@ def test_an_unreadable_answer_leaves_the_query_as_it_is(
     model_says(answer)
     run(changes=WORDED)
     queries = [number_of(row.text) for row in rows(folder, Query)]
-    assert len(queries) == 12
+    assert len(queries) == 4
     reworded = [number for number in queries if number % 3]
     assert Counter(map(number_of, (row.text for row in rows(folder, Rewrite) if row.style == "terms"))) == Counter(
         reworded

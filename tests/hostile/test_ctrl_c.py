@@ -139,7 +139,7 @@ def job(tmp_path: Path) -> Path:
 def test_while_a_job_computes(step: str, job: Path) -> None:
     old = {"recall": "pools_only: true", "re-ranking": "rerankers: [bm25]"}[step]
     new = {"recall": 'model: {kind: "stuck:Stuck"}', "re-ranking": 'rerankers: [{kind: "stuck:Stuck"}]'}[step]
-    (job / "job.yaml").write_text(LEXICAL.replace("target: 12", "target: 2").replace(old, new), encoding="utf-8")
+    (job / "job.yaml").write_text(LEXICAL.replace("target: 4", "target: 2").replace(old, new), encoding="utf-8")
     assert_heard(job, "", "run", "job.yaml")
 
 

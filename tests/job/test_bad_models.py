@@ -33,8 +33,7 @@ from airgen.storage.records import Dropped, Prelabel
 from airgen.text.language_check import wrong_language
 
 JOB = LEXICAL
-FEW = {"target: 12": "target: 4"}
-MIN_PARALLEL_GAIN = {"target: 12": "target: 40", "concurrency: 32": "concurrency: 2"}
+MIN_PARALLEL_GAIN = {"target: 4": "target: 40", "concurrency: 32": "concurrency: 2"}
 
 
 def pipeline() -> Pipeline:
@@ -119,7 +118,7 @@ WORDS = "Unsupported value: 'thinking' is not supported"
 
 
 def write(folder: Path, llm: str, judge: str = "") -> Path:
-    text = LEXICAL.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 12", "target: 40")
+    text = LEXICAL.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 4", "target: 40")
     (folder / "job.yaml").write_text(text + (f"  judge: {judge}\n" if judge else ""), encoding="utf-8")
     return folder / "job.yaml"
 
@@ -198,9 +197,9 @@ def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     score = BM25Reranker.score
     monkeypatch.setattr(BM25Reranker, "score", lambda self, pairs: wrong(score(self, pairs)))
     with pytest.raises(ModelError, match=f"re-ranker bm25-reranker: .*{words}"):
-        run(changes=FEW)
+        run()
     monkeypatch.undo()
-    result = run(changes=FEW)
+    result = run()
     assert verify(result.directory / "dataset") == []
     # Candidates were not generated anew.
     assert result.usage.get("query", {}).get("calls", 0) == 0
@@ -236,7 +235,7 @@ def test_a_judge_that_cannot_read_long_documents_skips_them_and_says_so(
             raise Refused("context_length", "9000 tokens, but the context is limited to 8192")
 
     model_says(short_sighted)
-    result = run(changes={"target: 12": "target: 6"})
+    result = run(changes={"target: 4": "target: 6"})
     assert result.manifest is not None
     (step,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]
     assert step.reasons.get("llm: context_length", 0) > 0
@@ -283,7 +282,7 @@ def test_documents_are_data_and_each_is_accounted_for(run: Run, folder: Path, as
     assert dropped.cleaner == "length" and "long" in dropped.reason
     # A pipeline that takes it all the same is not brought down by it.
     (folder / "small.yaml").write_text(text.replace("min_tokens: 5", "min_tokens: 1, max_tokens: null"), "utf-8")
-    result = run("bad", {"target: 12": "target: 50"})
+    result = run("bad", {"target: 4": "target: 50"})
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
     corpus = {row["text"] for row in read_rows(dataset / "corpus.jsonl")}

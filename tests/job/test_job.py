@@ -18,7 +18,8 @@ from airgen.llms.scripted import ScriptedBackend
 from airgen.storage.store import Store
 
 JOB = LEXICAL
-FEW = {"target: 12": "target: 6"}
+FEW = {"target: 4": "target: 6"}
+MANY = {"target: 4": "target: 12"}
 
 
 def answers(directory: Path) -> int:
@@ -33,18 +34,18 @@ def test_a_whole_job(run: Run, folder: Path) -> None:
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
     queries = read_rows(dataset / "queries.jsonl")
-    assert len(queries) == 12
+    assert len(queries) == 4
     qrels = label_rows(dataset)
     positives = {row["query-id"] for row in qrels if row["score"] == 1}
     assert positives == {query["_id"] for query in queries}
     negatives = [row for row in qrels if row["score"] == 0]
-    assert 12 <= len(negatives) <= 12 * 7
+    assert 4 <= len(negatives) <= 4 * 7
     corpus = {row["_id"] for row in read_rows(dataset / "corpus.jsonl")}
     assert {row["corpus-id"] for row in qrels} <= corpus
     assert len(corpus) == 60 + len({row["corpus-id"] for row in negatives})
     stages = {step.stage: step for step in result.manifest.funnel}
     assert stages["corpus"].left == 60
-    assert stages["queries"].left == 12
+    assert stages["queries"].left == 4
     for before, after in zip(["character", "scenario"], ["scenario", "query"], strict=True):
         assert stages[before].left == stages[after].entered
 
@@ -74,13 +75,13 @@ def test_a_larger_target_keeps_the_first_queries_and_their_splits(run: Run, done
     small = run("runs", FEW)
     few = queries_of(small)
     splits = {row["query-id"]: row["split"] for row in label_rows(small.directory / "dataset")}
-    large = run("runs")
+    large = run("runs", MANY)
     more = queries_of(large)
     assert len(few) == 6 and len(more) == 12
     assert few.items() <= more.items()
     grown = {row["query-id"]: row["split"] for row in label_rows(large.directory / "dataset")}
     assert splits.items() <= grown.items()
-    fresh = done("fresh")
+    fresh = done("fresh", MANY)
     assert data_files(fresh.directory / "dataset") == data_files(large.directory / "dataset")
 
 
@@ -89,7 +90,7 @@ def test_an_edited_prompt_redoes_only_what_follows_it(run: Run, done: Run, folde
     template = (Path(__file__).parents[2] / "prompts" / "rewrite.j2").read_text(encoding="utf-8")
     (folder / "prompts").mkdir()
     (folder / "prompts" / "rewrite.j2").write_text(template.replace("Rewrite the query.", "Rewrite it."), "utf-8")
-    second = run(changes=FEW)  # so few that no further document is needed
+    second = run(changes={"target: 4": "target: 2"})  # so few that no further document is needed
     assert second.usage.get("character", {"calls": 0})["calls"] == 0
     assert second.usage["rewrite"]["calls"] > 0
     assert "query" not in second.usage or second.usage["query"]["calls"] == 0
@@ -114,7 +115,7 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Pat
 
 def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
     price = "concurrency: 8, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
-    changes = {"target: 12": "target: 2", "concurrency: 32": price}
+    changes = {"target: 4": "target: 2", "concurrency: 32": price}
     # The scripted backend is free; with a price, it replaces a paid one.
     with pytest.raises(BudgetSpent, match="raise the budget and run the same command"):
         run("paid", changes, budget_usd=2.0)
@@ -126,7 +127,7 @@ def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
 
 def test_a_spent_corpus_says_so_and_keeps_what_there_is(run: Run, folder: Path) -> None:
     make_corpus(folder / "small.jsonl", 15)
-    result = run("spent", {"target: 12": "target: 100"})
+    result = run("spent", {"target: 4": "target: 100"})
     assert result.manifest is not None
     found = sum(split.queries for split in result.manifest.statistics.splits.values())
     assert 3 < found < 100
@@ -137,7 +138,7 @@ def test_faulty_answers_become_counted_skips(run: Run, folder: Path, monkeypatch
     # A quarter of all calls fails, so most samples are dropped, which would be taken for a broken model.
     monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)
     faults = ", ".join(f"{fault}: 0.04" for fault in ("refuse", "empty", "prose", "truncate", "language", "one_item"))
-    result = run("faulty", {"concurrency: 32": f"concurrency: 32, faults: {{{faults}}}"})
+    result = run("faulty", {**MANY, "concurrency: 32": f"concurrency: 32, faults: {{{faults}}}"})
     assert result.manifest is not None
     assert sum(split.queries for split in result.manifest.statistics.splits.values()) == 12
     assert verify(result.directory / "dataset") == []
@@ -157,18 +158,18 @@ def test_ablations_come_from_the_same_rows(done: Run, folder: Path) -> None:
     full = result.directory / "dataset"
     assert (folder / "bare" / "queries.jsonl").read_bytes() == (full / "queries.jsonl").read_bytes()
     bare = label_rows(folder / "bare")
-    assert sum(row["score"] == 1 for row in bare) == 12  # one positive each: the source
+    assert sum(row["score"] == 1 for row in bare) == 4  # one positive each: the source
     # Table 5's dataset without quality control has the candidates that were judged bad, too.
     judged = [one.lineage for one in accepted.rejected if one.stage == "judgment"]
     last = max(one.sample.key for one in accepted.lineages)
     bad = [one for one in judged if one.sample.key < last]
     assert bad
     queries = read_rows(folder / "all" / "queries.jsonl")
-    assert len(queries) == 12 + len(bad)
+    assert len(queries) == 4 + len(bad)
     assert {row["text"] for row in queries} == {row["text"] for row in read_rows(full / "queries.jsonl")} | {
         one.final.text for one in bad
     }
-    assert sum(row["score"] == 1 for row in label_rows(folder / "all")) == 12 + len(bad)
+    assert sum(row["score"] == 1 for row in label_rows(folder / "all")) == 4 + len(bad)
     assert read_rows(folder / "all" / "corpus.jsonl") == read_rows(folder / "bare" / "corpus.jsonl")
     plain = label_rows(folder / "plain")
     assert all(row["score"] == 1 for row in plain)
@@ -183,7 +184,7 @@ def test_rejected_candidates_have_negatives_where_they_were_asked_for(run: Run, 
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store() as store:
         accepted = job.accepted(store)
-        rejected = judged_away(accepted, 12)
+        rejected = judged_away(accepted, 4)
         export_dataset(job, store, accepted, folder / "all", ["control"])
     after = data_files(result.directory / "dataset")
     assert {name for name in before if before[name] != after[name]} <= {"manifest.json", "pipeline.yaml", "README.md"}
@@ -194,7 +195,7 @@ def test_rejected_candidates_have_negatives_where_they_were_asked_for(run: Run, 
     assert all(one.hard_negatives for one in rejected)
     assert written <= {row["text"] for row in read_rows(folder / "all" / "corpus.jsonl")}
     judged = {row["query-id"] for row in label_rows(folder / "all") if row["score"] == 0}
-    assert len(judged) == 12 + len(rejected)
+    assert len(judged) == 4 + len(rejected)
     assert verify(folder / "all") == []
 
 
@@ -292,21 +293,21 @@ def test_a_backend_of_one_call_at_a_time_gets_no_more_samples_than_are_missing(
         ]
         return drawn, sum(count for step in steps for count in step.reasons.values())
 
-    assert samples(done("many"))[0] >= 18
+    assert samples(done("many", MANY))[0] >= 18
     monkeypatch.setattr(ScriptedBackend, "SERIAL", True)
-    drawn, rejected = samples(run())
+    drawn, rejected = samples(run(changes=MANY))
     assert drawn == 12 + rejected
 
 
 def test_exact_splits_have_the_counts_that_are_asked_for(run: Run) -> None:
-    exact = {"target: 12": "target: 12\nexport: {splits: {dev: 1, test: 4}, exact: true}"}
+    exact = {"target: 4": "target: 12\nexport: {splits: {dev: 1, test: 4}, exact: true}"}
 
     def splits(result: RunResult) -> dict[str, str]:
         return {query: split for query, (split, _) in exported_queries(result.directory / "dataset").items()}
 
     before = splits(run(changes=exact))
     assert Counter(before.values()) == {"dev": 2, "test": 10}
-    after = splits(run(changes={"target: 12": exact["target: 12"].replace("12", "13", 1)}))
+    after = splits(run(changes={"target: 4": exact["target: 4"].replace("12", "13", 1)}))
     assert Counter(after.values()) == {"dev": 3, "test": 10}
     assert sum(before[query] != after[query] for query in before) <= 2  # of the last block, which has three queries now
 

@@ -28,7 +28,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def test_each_line_is_json_with_the_same_keys(folder: Path) -> None:
-    (folder / "job.yaml").write_text((folder / "job.yaml").read_text().replace("target: 12", "target: 2"))
+    (folder / "job.yaml").write_text((folder / "job.yaml").read_text().replace("target: 4", "target: 2"))
     result = invoke("run", folder / "job.yaml", "--log", "json", "--no-report")
     lines = events(result.stderr)
     stages = [line for line in lines if line["event"] == "stage"]
@@ -102,17 +102,17 @@ def test_check_says_what_is_paid_and_what_is_left(done: Run, folder: Path) -> No
     assert "paid so far" not in call("check", folder / "job.yaml")
     done()
     job = folder / "job.yaml"
-    assert "for 12 of 12 queries" in (line := call("check", job).splitlines()[1]) and line.endswith("(0 calls)")
+    assert "for 4 of 4 queries" in (line := call("check", job).splitlines()[1]) and line.endswith("(0 calls)")
     with Job(job, folder / "runs").open_store() as store:
         (calls,) = store.query("SELECT count(*) FROM answer")[0]
         store.put([Payment("one", "query", 0.07)])
-    line = call("check", job, "--target", 24).splitlines()[1]
-    assert re.match(rf"paid so far: \$0\.070 for \d+ of 24 queries \({calls:,} calls\); left: about \$0\.00 ", line)
-    found = json.loads(call("check", job, "--target", 24, "--json"))["standing"]
-    assert found["paid_usd"] == 0.07 and 12 <= found["accepted"] < 24 and 0 < found["left_calls"] < 3 * calls
+    line = call("check", job, "--target", 8).splitlines()[1]
+    assert re.match(rf"paid so far: \$0\.070 for \d+ of 8 queries \({calls:,} calls\); left: about \$0\.00 ", line)
+    found = json.loads(call("check", job, "--target", 8, "--json"))["standing"]
+    assert found["paid_usd"] == 0.07 and 4 <= found["accepted"] < 8 and 0 < found["left_calls"] < 3 * calls
     # While it runs, no other process can open its database, but its status file can be read.
     status = {"stages": {"queries": {"done": 5}}, "usage": {"query": {"calls": 9}}, "spent_usd": 0.5}
-    running = Job(job, folder / "runs", target=24)
+    running = Job(job, folder / "runs", target=8)
     with (
         pytest.MonkeyPatch.context() as patch,
         running.open_store(),
@@ -120,7 +120,7 @@ def test_check_says_what_is_paid_and_what_is_left(done: Run, folder: Path) -> No
         patch.setattr(Job, "open_store", lambda self, read_only=False: refuse())
         patch.setattr(Job, "running", True)
         patch.setattr("airgen.job.estimate.read_status", lambda path: status)
-        assert "$0.50 for 5 of 24 queries (9 calls)" in call("check", job, "--target", 24).splitlines()[1]
+        assert "$0.50 for 5 of 8 queries (9 calls)" in call("check", job, "--target", 8).splitlines()[1]
 
 
 def refuse() -> None:

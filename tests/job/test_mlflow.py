@@ -27,7 +27,7 @@ def tracked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # releases of its later years ask for it
     (folder / "systems.yaml").write_text(SYSTEMS)
     job = folder / "job.yaml"
-    text = job.read_text().replace("target: 12", "target: 6")
+    text = job.read_text().replace("target: 4", "target: 6")
     job.write_text(f"{text}evaluate: {{systems: systems.yaml, split: all, mlflow: tracking}}\n")
     return job
 

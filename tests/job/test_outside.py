@@ -113,14 +113,14 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, done: Ru
 
 
 def test_its_cost_is_estimated_and_its_prompt_can_be_tried(configure: Callable[..., Path], outside: Path) -> None:
-    result = invoke("check", configure(STAGES), "--runs", outside / "new", "--json")
+    result = invoke("check", configure({**STAGES, "target: 4": "target: 12"}), "--runs", outside / "new", "--json")
     stages = {stage["stage"]: stage for stage in json.loads(result.stdout)["stages"]}
     assert stages["subject"]["calls"] == stages["character"]["calls"] == 16  # 12 queries at .75
     assert stages["subject"]["completion_tokens"] == 16 * 5
 
 
 def test_a_judge_from_outside_decides(run: Run, outside: Path) -> None:
-    judge = {"target: 12": "target: 4", "control:": 'control:\n  judge: {kind: "outside_stage:Generous"}'}
+    judge = {"control:": 'control:\n  judge: {kind: "outside_stage:Generous"}'}
     result = run("runs", judge)
     assert result.manifest is not None
     assert any("a generous judge" in use.role for use in result.manifest.provenance)

@@ -15,7 +15,7 @@ from airgen.job.real_queries import FILE, answering, best_passage, real_queries
 from airgen.storage.records import Prelabel
 
 JOB = LEXICAL
-NEEDS = {"target: 12": "target: 12\ngeneration: {method: needs, one_call: true, hard_negatives: [0, 0]}"}
+NEEDS = {"target: 4": "target: 4\ngeneration: {method: needs, one_call: true, hard_negatives: [0, 0]}"}
 
 
 def overlaps(dataset: Path) -> list[float]:

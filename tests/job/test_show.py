@@ -55,7 +55,7 @@ def test_show(done: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     pipeline, runs = str(folder / "job.yaml"), ("--runs", str(folder / "runs"))
     code, listed, _ = shown(capsys, pipeline, "--queries", *runs)
     ids = [line.split()[0] for line in listed.splitlines()]
-    assert code == 0 and len(ids) >= 12
+    assert code == 0 and len(ids) >= 4
     code, by_pipeline, _ = shown(capsys, pipeline, ids[0], *runs)
     assert code == 0
     for part in ("document", "character", "scenario", "query", "votes", "level"):
@@ -71,8 +71,8 @@ def test_show(done: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     code, _, said = shown(capsys, "qnobody", *runs)
     assert code == 2 and "no job has a query 'qnobody'" in said and "(job)" in said
     text = (folder / "job.yaml").read_text(encoding="utf-8")  # a job is shown with the target that it was run with
-    (folder / "job.yaml").write_text(text.replace("target: 12", "target: 3"), encoding="utf-8")
-    assert "accepted" in shown(capsys, ids[11], *runs)[1].splitlines()[0]
+    (folder / "job.yaml").write_text(text.replace("target: 4", "target: 3"), encoding="utf-8")
+    assert "accepted" in shown(capsys, ids[3], *runs)[1].splitlines()[0]
     code, _, said = shown(capsys, "q", *runs)  # every query begins so
     assert code == 2 and "queries begin with 'q'" in said
 
@@ -139,11 +139,11 @@ def test_it_says_what_a_running_job_does(run: Run, folder: Path, seen: list[dict
     assert end["ended"] == {"how": "done", "why": ""} and end["finished"] == Job(folder / "job.yaml").identity
     # The counts are those of the funnel, where no sample was made beyond the target.
     steps = end["counts"]["candidates"]
-    assert steps["character"]["seen"] >= steps["query"]["seen"] >= 12
+    assert steps["character"]["seen"] >= steps["query"]["seen"] >= 4
     dropped = steps["query"]["seen"] - steps["rewrite"]["seen"]
     assert sum(steps["query"]["reasons"].values()) == dropped > 0
     made = steps["queries"]["seen"] - sum(steps["queries"]["reasons"].values())
-    assert made >= 12
+    assert made >= 4
     assert end["counts"]["judgments"]["judgment"]["seen"] == end["stages"]["judgments"]["total"]
     (result.directory / "status.json").unlink()
     run("runs", FAULTY)  # counts what is on the disk
@@ -243,7 +243,7 @@ def test_where_the_time_went(done: Run, folder: Path) -> None:
     assert {"hard negative", "judgment"} < set(table) and not {"queries", "judgments"} & set(table)
     assert report["stages"]["recall"]["seconds"] >= 0 and len(table["recall"]) == 1  # quick steps too
     steps = [line.split() for line in status_study(report).text().splitlines()]
-    assert ["recall", "12", "of", "12", f"{report['stages']['recall']['seconds']:,.0f}"] in steps
+    assert ["recall", "4", "of", "4", f"{report['stages']['recall']['seconds']:,.0f}"] in steps
     # Tokens that the server did not count are said.
     assert "usable" not in status_study(report).text()
     with job.open_store() as store:
@@ -259,7 +259,7 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     )
     job = folder / "job.yaml"
     job.write_text(
-        job.read_text().replace("target: 12", "target: 6") + "evaluate: {systems: systems.yaml, split: all}\n"
+        job.read_text().replace("target: 4", "target: 6") + "evaluate: {systems: systems.yaml, split: all}\n"
     )
     assert call("run", job, "--runs", folder / "quiet", "--target", "2", "--quiet", "--no-report") == ""
     out = call("run", job, "--runs", folder / "runs", "--verbose")

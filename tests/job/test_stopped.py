@@ -55,7 +55,7 @@ main(sys.argv[2:])
 def test_a_job_goes_on_to_the_same_bytes(
     disturb: str, code: int, words: str, folder: Path, run: Run, done: Run
 ) -> None:
-    text = {"task: qa": "task: qa\nseed: 3\nexport: {secret: false}", "target: 12": "target: 6"}
+    text = {"task: qa": "task: qa\nseed: 3\nexport: {secret: false}", "target: 4": "target: 6"}
     whole = data_files(done("undisturbed", text).directory / "dataset")
     ended = finish(AT_THE_TENTH, disturb, "run", folder / "job.yaml", "--runs", folder / "runs")
     assert ended.returncode == code, ended.stderr
@@ -129,10 +129,9 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     monkeypatch.setattr("airgen.llms.batch.POLL_SECONDS", 0.05)
     server = loopback(scripted=True, batch_seconds=0.05)
     openai = f"backend: openai, model: m, base_url: '{server.base_url}', prices: {{m: {{input: 1, output: 2}}}}"
-    few = {"target: 12": "target: 4"}
-    live = run("live", {**few, LIVE: f"{{{openai}, concurrency: 32}}"})
+    live = run("live", {LIVE: f"{{{openai}, concurrency: 32}}"})
     calls = server.stats()["requests"]
-    batch = run("batch", {**few, LIVE: f"{{{openai}, mode: batch}}"})
+    batch = run("batch", {LIVE: f"{{{openai}, mode: batch}}"})
     stats = server.stats()
     for name in ("queries.jsonl", "corpus.jsonl", "qrels/test.jsonl"):
         assert (batch.directory / "dataset" / name).read_bytes() == (live.directory / "dataset" / name).read_bytes()
@@ -140,5 +139,5 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     assert stats["batches"] * 5 < stats["batch_lines"]  # a stage's calls of one wave share a file
     paid, halved = (sum(stage["usd"] for stage in result.usage.values()) for result in (live, batch))
     assert abs(halved / paid - 0.5) < 0.01
-    again = run("batch", {**few, LIVE: f"{{{openai}, mode: batch}}"})
+    again = run("batch", {LIVE: f"{{{openai}, mode: batch}}"})
     assert again.usage == {} and server.stats()["batch_lines"] == stats["batch_lines"]

@@ -193,7 +193,7 @@ def test_only_what_can_change_the_dataset_makes_a_finished_job_unfinished(tmp_pa
 def job(folder: Path, llm: str) -> Job:
     make_corpus(folder / "small.jsonl", 10)
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
-    text = PIPELINE.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 12", "target: 2")
+    text = PIPELINE.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 4", "target: 2")
     assert llm in text
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     return Job(folder / "job.yaml", folder / "runs")

@@ -14,8 +14,9 @@ import pytest
 
 from airgen.errors import LlmError, ModelError, SettingsError
 from airgen.generation.flow import Flow
+from airgen.llms import embedded
 from airgen.llms.base import Message, Refused, Reply, Request
-from airgen.llms.embedded import BLOCK, CONSTANT_TOKENS, EmbeddedBackend, free_threads
+from airgen.llms.embedded import BLOCK, EmbeddedBackend, free_threads
 from airgen.llms.saved_prefixes import KEPT, SavedPrefixes
 from airgen.llms.scripted import FAULTS, ScriptedBackend
 
@@ -169,7 +170,8 @@ def test_a_saved_prefix_changes_no_bit(
         return payload
 
     monkeypatch.setattr(EmbeddedBackend, "_complete", complete)
-    examples = [Message(role, f"{DOCUMENT} {place}") for place in range(6) for role in ("user", "assistant")]
+    monkeypatch.setattr(embedded, "CONSTANT_TOKENS", 2 * BLOCK)  # of two examples, not of six
+    examples = [Message(role, f"{DOCUMENT} {place}") for place in range(2) for role in ("user", "assistant")]
 
     def ask(wish: str = WISHES[0]) -> tuple[Reply, list[int]]:
         backend, own = EmbeddedBackend(MODEL, context=1024), request(wish, logprobs=True, top_logprobs=5, max_tokens=8)
@@ -185,7 +187,7 @@ def test_a_saved_prefix_changes_no_bit(
         return (reply.text, reply.logprobs) == (first.text, first.logprobs)
 
     first, (constant, _, rest) = ask()
-    assert first.cached_tokens == constant - 1 > CONSTANT_TOKENS and first.prompt_tokens == constant - 1 + rest
+    assert first.cached_tokens == constant - 1 > 2 * BLOCK and first.prompt_tokens == constant - 1 + rest
     (state,) = tmp_path.iterdir()
     second, computed = ask()
     assert same(second) and computed == [1, rest]

@@ -55,7 +55,7 @@ PIPELINE = """
 name: job
 task: qa
 corpus: small.yaml
-target: 12
+target: 4
 llm: {backend: scripted, concurrency: 32}
 control:
   recall: {model: all-minilm-l6-v2-int8, top_k: 30}

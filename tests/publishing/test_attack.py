@@ -50,7 +50,7 @@ def made_in(path: Path, target: int) -> Path:
     (path / "small.yaml").write_text(CORPUS, encoding="utf-8")
     made = {"open": "seed: 42\nexport: {secret: false}\n", "default": "seed: 42\n"}
     for name, more in made.items():
-        text = LEXICAL.replace("name: job", f"name: {name}").replace("target: 12", f"target: {target}") + more
+        text = LEXICAL.replace("name: job", f"name: {name}").replace("target: 4", f"target: {target}") + more
         (path / f"{name}.yaml").write_text(text, encoding="utf-8")
         job = Job(path / f"{name}.yaml", path / "runs")
         run_quietly(job)

@@ -55,7 +55,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
                 sentences.append(f"The {' '.join(chosen)} was seen.")
             out.write(json.dumps({"id": f"doc-{number}", "title": words[place], "text": " ".join(sentences)}) + "\n")
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
-    text = LEXICAL.replace("target: 12", f"target: {TARGET}").replace("top_k: 20", "top_k: 40")
+    text = LEXICAL.replace("target: 4", f"target: {TARGET}").replace("top_k: 20", "top_k: 40")
     (folder / "job.yaml").write_text(text + "generation: {unanswerable: 0.2}\n", encoding="utf-8")
     made = Job(folder / "job.yaml", folder / "runs")
     run_quietly(made)

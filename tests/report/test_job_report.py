@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     systems = "systems: [{name: bm25, kind: bm25}, {name: flat, kind: bm25, k1: 0.2}]\n"
     (folder / "systems.yaml").write_text(systems, encoding="utf-8")
     text = PIPELINE + "evaluate: {systems: systems.yaml}\n"
-    for old, new in {**WORDS, "target: 12": "target: 30"}.items():
+    for old, new in {**WORDS, "target: 4": "target: 30"}.items():
         text = text.replace(old, new)
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     return folder, call("run", folder / "job.yaml", "--runs", folder / "runs", "--target", 12)
@@ -171,11 +171,11 @@ def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path, monkey
     table = data["d0/queries"]["table"]
     assert data["report"]["datasets"][0]["state"] == "stopped"
     outcomes = choices(table, "outcome")
-    assert set(outcomes) <= {"pending", "dropped"} and outcomes.count("pending") == 12
+    assert set(outcomes) <= {"pending", "dropped"} and outcomes.count("pending") == 4
     about = data["d0/overview"]
     assert about["so_far"] and [step["stage"] for step in about["funnel"]][:2] == ["corpus", "character"]
-    assert about["funnel"][-1]["left"] == 12 and about["facts"].get("splits") is None
-    assert sum(row["queries"] for row in about["coverage"][0]["values"]) == 12
+    assert about["funnel"][-1]["left"] == 4 and about["facts"].get("splits") is None
+    assert sum(row["queries"] for row in about["coverage"][0]["values"]) == 4
     life = next(life for life in lives(data).values() if life["outcome"] == "pending")
     assert life["character"] and life["docs"][life["sources"][0]]["text"]
     held = (
