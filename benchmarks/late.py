@@ -3,6 +3,7 @@
     python benchmarks/late.py quality WORK COLLECTION... [--passages 2000] [--plaid PYTHON] [--device cuda]
     python benchmarks/late.py made --passages 10000 [--plaid PYTHON]
     python benchmarks/late.py size --passages 30000 [--device cuda]
+    python benchmarks/late.py large WORK scifact medline --passages 100000 --bits 2 --plaid PYTHON --library pylate
 
 `quality`: nDCG@10, recall@100, and the share of the exact top 10 that is found, by bits, probes and candidates, over
 the token vectors of all-minilm-l6-v2-int8, which are saved in WORK. Times are processor seconds with one thread.
@@ -10,17 +11,24 @@ the token vectors of all-minilm-l6-v2-int8, which are saved in WORK. Times are p
 `--plaid` names the Python of an environment with fast-plaid (`python -m venv V; V/bin/pip install fast-plaid`), which
 reads the same vectors. With --device a GPU scores (exact) or selects candidates (compressed), and times are seconds of
 the clock. `size`: an index of made vectors with 128 dimensions: bytes a token, memory while it is searched, seconds.
+
+`large`: windows of real passages' token vectors in their 96 first principal components, mixed with others of the same
+cluster until there are enough passages. airgen and the other library build an index in processes of their own, and
+search by turns; the vectors and indexes stay in WORK. Ranges are over `--rounds`.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +50,7 @@ from airgen.retrievers.passages import Passages
 from airgen.retrievers.top_k import top_k
 
 DEPTH = 100
+DIM, REAL, QUERIES = 96, 1000, 30  # of `large`: dimensions, passages of each collection, queries of all
 EVERY = 1 << 30
 SEARCHES = [(4, 256), (16, 256), (64, 256), (16, 1024), (EVERY, EVERY)]
 
@@ -71,9 +80,10 @@ def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any], device
             scores[row] = there.scores(query.astype(np.float16))
     for first in range(0, len(starts) - 1 if device == "cpu" else 0, 64):
         last = min(first + 64, len(starts) - 1)
-        block = tokens[starts[first] : starts[last]].astype(np.float32)
-        for row, query in enumerate(queries):
-            scores[row, first:last] = maxsims([query], block, starts[first:last] - starts[first])[0]
+        block = tokens[starts[first] : starts[last]].astype(np.float64)
+        for row in range(0, len(queries), 16):  # as many at once as `LateInteraction`
+            part = slice(row, row + 16)
+            scores[part, first:last] = maxsims(queries[part], block, starts[first:last] - starts[first])
     hits = Hits.none(len(queries), DEPTH)
     for row, values in enumerate(scores):
         found, best = top_k(values, DEPTH)
@@ -235,18 +245,147 @@ def size(options: argparse.Namespace) -> None:
         print(f"a query of 32 tokens: {taken:.0f} ms; memory grew by {(resident_bytes() - before) / 1e9:.2f} GB")
 
 
+def make_large(options: argparse.Namespace, folder: Path) -> None:
+    """Write the token vectors of passages and queries for `large`, and what exact MaxSim finds."""
+    model, draw = OnnxEncoder(), np.random.default_rng(0)
+    real, asked = list[NDArray[Any]](), list[NDArray[Any]]()
+    for collection in options.collections:
+        dataset = BeirDataset.open(collection)
+        corpus = Passages.of(dataset.passages(), "en")
+        corpus = Passages(corpus.ids[:REAL], corpus.texts[:REAL], corpus.titles[:REAL])
+        tokens, starts = token_vectors(collection, corpus, model, options.work)
+        real += [np.asarray(tokens[a:b], np.float32) for a, b in pairwise(starts)]
+        texts = [query.text for query in dataset.queries().values()][: QUERIES // len(options.collections)]
+        asked += model.token_vectors(texts, "query")
+    drawn = np.concatenate(real)
+    drawn = drawn[draw.choice(len(drawn), min(len(drawn), 100_000), replace=False)]
+    axes = np.linalg.eigh(drawn.T @ drawn)[1][:, -DIM:].astype(np.float32)
+
+    def reduced(rows: NDArray[Any]) -> NDArray[np.float32]:
+        rows = rows @ axes if rows.shape[1] != DIM else rows
+        return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6), np.float32)
+
+    real, pool = [reduced(rows) for rows in real], reduced(drawn)
+    centroids = pool[draw.choice(len(pool), 2000, replace=False)]
+    of_pool = (pool @ centroids.T).argmax(axis=1)
+    order, edges = np.argsort(of_pool, kind="stable"), np.searchsorted(np.sort(of_pool), np.arange(2001))
+    lengths = draw.integers(40, 81, options.passages)
+    with (folder / "tokens.f16").open("wb") as file:
+        for length in lengths.tolist():
+            parts = []
+            for size in (length - length // 3, length // 3):  # a window of one passage, and a shorter one of another
+                rows = real[draw.integers(len(real))]
+                first = draw.integers(max(1, len(rows) - size + 1))
+                parts.append(np.resize(rows[first : first + size], (size, DIM)))
+            rows = np.concatenate(parts)
+            cells = (rows @ centroids.T).argmax(axis=1)
+            sizes = np.maximum(edges[cells + 1] - edges[cells], 1)
+            others = pool[order[np.minimum(edges[cells] + draw.integers(sizes), len(pool) - 1)]]
+            share = draw.uniform(0.1, 0.6, (length, 1))
+            noise = draw.standard_normal(rows.shape) * 0.2 / np.sqrt(DIM)
+            file.write(reduced((1 - share) * rows + share * others + noise).astype(np.float16).tobytes())
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    queries = [reduced(rows) for rows in asked]
+    tokens = np.memmap(folder / "tokens.f16", np.float16, "r").reshape(-1, DIM)
+    begun = time.process_time()
+    np.save(folder / "exact.npy", exact(tokens, starts, queries).positions)
+    print(f"exact MaxSim: {(time.process_time() - begun) * 1000 / len(queries):.0f} ms of CPU a query", flush=True)
+    np.save(folder / "queries.npy", np.concatenate(queries))
+    np.save(folder / "query_starts.npy", np.concatenate(([0], np.cumsum([len(one) for one in queries]))))
+    np.save(folder / "starts.npy", starts)  # last: then all is written
+
+
+def large(options: argparse.Namespace) -> None:
+    """Build an index of many passages with each library, and search them by turns with one thread and two."""
+    folder = options.work / f"large-{options.passages}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "starts.npy").is_file():
+        making = multiprocessing.get_context("spawn").Process(target=make_large, args=(options, folder))
+        making.start()  # in a process of its own: a child's peak of memory is at least its parent's
+        making.join()
+    wanted, bits = np.load(folder / "exact.npy"), str(options.bits[0])
+    here, there = Path(__file__), Path(__file__).with_name("late_plaid.py")
+    contenders = {"airgen": [sys.executable, str(here), "one", str(folder), "--bits", bits]}
+    if options.plaid:
+        words = [options.plaid, str(there), str(folder), "--bits", bits, "--library", options.library]
+        contenders[options.library] = words
+    for command in contenders.values():
+        subprocess.run([*command, "--build"], check=True, env=os.environ | threads(2))
+    print(f"\n{options.passages} passages, {np.load(folder / 'starts.npy')[-1]} tokens, {bits} bits")
+    print("\n| threads | index | of the exact top 10 | of 100 | ms a query | CPU ms a query | peak MB |")
+    print("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    rows: dict[tuple[int, str], list[Any]] = {}
+    for _, count, command in product(range(options.rounds), (1, 2), contenders.values()):
+        subprocess.run(command, check=True, env=os.environ | threads(count))
+        for path in sorted(folder.glob("found-*.npz")):
+            rows.setdefault((count, path.stem.removeprefix("found-")), []).append(dict(np.load(path)))
+            path.unlink()
+    for (count, name), found in sorted(rows.items()):
+        shares = []
+        for top in (10, 100):
+            both = zip(found[0]["positions"][:, :top].tolist(), wanted[:, :top].tolist(), strict=True)
+            shares.append(statistics.fmean(len({*some} & {*best}) / top for some, best in both))
+        cells = [f"{min(f[key] for f in found):.1f} to {max(f[key] for f in found):.1f}" for key in ("wall", "cpu")]
+        peak = max(float(f["peak"]) for f in found)
+        print(f"| {count} | {name} | {shares[0]:.3f} | {shares[1]:.3f} | {' | '.join(cells)} | {peak:.0f} |")
+
+
+def threads(count: int) -> dict[str, str]:
+    """Return the environment that limits the libraries' threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+    return dict.fromkeys(names, str(count))
+
+
+def one(options: argparse.Namespace) -> None:
+    """Build the index of a folder that `large` made, or search it, and write what is found."""
+    folder, (bits,) = options.work, options.bits
+    starts, place = np.load(folder / "starts.npy"), folder / f"airgen-{options.bits[0]}"
+    if options.build:
+        if not place.exists():
+            tokens = np.memmap(folder / "tokens.f16", np.float16, "r").reshape(-1, DIM)
+
+            def encode(batches: Iterable[Sequence[str]]) -> Iterator[Any]:
+                for batch in batches:
+                    yield [tokens[starts[int(p)] : starts[int(p) + 1]] for p in batch]
+
+            begun, clock = time.process_time(), time.perf_counter()
+            places = [str(number) for number in range(len(starts) - 1)]
+            build_index(place, places, encode, bits=bits, centroids=options.centroids)
+            index = CompressedIndex.open(place)
+            print(
+                f"airgen: {len(index.codec.centroids)} centroids, {time.process_time() - begun:.0f} s of CPU, "
+                f"{time.perf_counter() - clock:.0f} s, {index.bytes / 1e6:.0f} MB, "
+                f"peak {(peak_bytes() or 0) / 1e6:.0f} MB",
+                flush=True,
+            )
+        return
+    rows, edges = np.load(folder / "queries.npy"), np.load(folder / "query_starts.npy")
+    queries, index = [rows[a:b] for a, b in pairwise(edges)], CompressedIndex.open(place)
+    for probes, candidates in [(4, 256), (16, 256), (16, 1024), (32, 4096)]:
+        begun, clock = time.process_time(), time.perf_counter()
+        hits = index.search(queries, DEPTH, probes=probes, candidates=candidates)
+        times = {"cpu": time.process_time() - begun, "wall": time.perf_counter() - clock}
+        about = {key: value * 1000 / len(queries) for key, value in times.items()} | {"peak": (peak_bytes() or 0) / 1e6}
+        np.savez(
+            folder / f"found-airgen {probes:2} probes, {candidates:4} candidates", positions=hits.positions, **about
+        )
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["quality", "made", "size"])
+    options.add_argument("what", choices=["quality", "made", "size", "large", "one"])
     options.add_argument("work", type=Path, nargs="?")
     options.add_argument("collections", type=Path, nargs="*")
     options.add_argument("--passages", type=int, default=0, help="only so many (quality: the first ones; 0: all)")
     options.add_argument("--bits", type=int, nargs="*", default=[1, 2, 4])
     options.add_argument("--centroids", type=int)
     options.add_argument("--device", default="cpu", help="a GPU that scores and selects: cuda")
+    options.add_argument("--rounds", type=int, default=3, help="large: how often each searches")
+    options.add_argument("--library", choices=["fast-plaid", "pylate"], default="fast-plaid", help="large: of --plaid")
+    options.add_argument("--build", action="store_true", help=argparse.SUPPRESS)
     options.add_argument("--plaid", help="the Python of an environment with fast-plaid")
     asked = options.parse_args()
-    {"quality": quality, "made": made, "size": size}[asked.what](asked)
+    {"quality": quality, "made": made, "size": size, "large": large, "one": one}[asked.what](asked)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python benchmarks/scale.py                                      1,000, 10,000 and 100,000 passages
     python benchmarks/scale.py --passages 10000 100000 --queries 1000
     python benchmarks/scale.py --passages 1000 100000 1000000 --folder scale --json scale.json
+    python benchmarks/scale.py --passages --json scale.json --project 10000000
 
 The corpus, the encoder that costs nothing and the scripted LLM are those of `memory.py`, and the queries are as many at
 all sizes. Works are the stages of the job (`recall` has the encoding in it, `export` all that comes after the stages),
@@ -11,6 +12,9 @@ backs. `start` is what it takes until the first stage begins.
 
 The growth from one size to the next is the exponent of n, after subtracting the cost at the smallest size. It is shown
 next to the exponent of n log n, and marked if it is more than a tenth larger. Linux only.
+
+`--project` calculates a larger size from the two largest sizes that were measured: in each work, each further passage
+takes as much as one between these two, in one process on the same machine. `disk` is what the job's folder takes.
 """
 
 from __future__ import annotations
@@ -73,6 +77,8 @@ def measure(folder: Path, passages: int, queries: int) -> dict[str, dict[str, fl
     found = {"start": {"cpu": float(noted[0][1]), "own": peaks["start"]}}
     for (name, begin), (_, end) in pairwise(noted):
         found[name] = {"cpu": float(end) - float(begin), "own": peaks.get(name, 0.0)}
+    size = sum(path.stat().st_size for path in (folder / "runs").rglob("*") if path.is_file())
+    found["disk"] = {"cpu": 0.0, "own": size / (1 << 20)}
     for name, row in found.items():
         show(passages, name, row)
 
@@ -107,13 +113,28 @@ def growth(rows: dict[int, dict[str, dict[str, float]]]) -> list[str]:
     return lines
 
 
+def projected(rows: dict[int, dict[str, dict[str, float]]], passages: int) -> list[str]:
+    """Yield a line for each work: what a passage takes, and all of them."""
+    small, large = sorted(rows)[-2:]
+    lines, hours = [], 0.0
+    for name, row in rows[large].items():
+        each = {key: (row[key] - rows[small][name][key]) / (large - small) for key in ("cpu", "own")}
+        total = {key: row[key] + max(0.0, each[key]) * (passages - large) for key in each}
+        hours += total["cpu"] / 3600
+        a_passage = f"{each['cpu'] * 1e6:8.0f} µs and {each['own'] * (1 << 20):6.0f} bytes a passage"
+        all_of_it = f"{total['cpu'] / 3600:6.2f} h CPU {total['own'] / 1024:6.1f} GB"
+        lines.append(f"{passages:>10,} {name:<18} {a_passage}: {all_of_it}")
+    return [*lines, f"{passages:>10,} in all {hours:.1f} h CPU, from {small:,} and {large:,} passages"]
+
+
 def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--passages", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--folder", type=Path, help="where to work, a new folder for each size; temporary by default")
     parser.add_argument("--json", type=Path, help="write the figures, beside those that the file has already")
+    parser.add_argument("--project", type=int, help="a number of passages too large to be measured")
     asked = parser.parse_args()
     rows: dict[int, Any] = {}
     if asked.json and asked.json.exists():
@@ -124,6 +145,8 @@ def main() -> None:
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print("\n".join(growth(rows)))
+    if asked.project:
+        print("\n".join(projected(rows, asked.project)))
 
 
 if __name__ == "__main__":
