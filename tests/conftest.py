@@ -82,14 +82,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def alike() -> Iterator[None]:
     """New datasets get one known secret, so that jobs in two folders make the same bytes.
 
-    The versions of packages, which each job and dataset names, are read once.
+    The versions of packages and the BLAS kernel, which each job and dataset names, are read once.
     """
+    from airgen.dataset import manifest
     from airgen.dataset.secret import Secret
     from airgen.job import job as job_module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_module, "new_secret", lambda: Secret(bytes(range(32))))
         patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
+        patch.setattr(manifest, "threadpool_info", functools.cache(manifest.threadpool_info))
         yield
 
 

@@ -87,7 +87,7 @@ def test_the_answer_says_if_nothing_can_be_said(board: Any) -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished job, whose folder of jobs is not the usual one and has a blank in its name."""
     folder = tmp_path_factory.mktemp("commands")
-    make_corpus(folder / "small.jsonl", 60)
+    make_corpus(folder / "small.jsonl", 24)
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
     systems = "systems: [{name: flat, kind: bm25, k1: 0.2}, {name: ql, kind: query-likelihood}]\n"
     (folder / "systems.yaml").write_text(systems, encoding="utf-8")
