@@ -15,13 +15,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TARGET ?= 8
 RUNS ?= runs
-JOBS ?= 3
+JOBS ?= 4
 FUZZ_MINUTES ?= 60
 KILLS ?= 1000
 PIP := $(BIN)/python -m pip install --quiet
 
 # In a temporary folder that is removed however the tests end: in memory if there is plenty, because the tests write tens
-# of thousands of small files and wait for each of their commits. Three processes for two cores, because a job often waits
+# of thousands of small files and wait for each of their commits. Four processes for two cores, because a job often waits
 # for its next group of rows. With bytecode, even if the environment forbids it, because hundreds of processes start.
 MEGABYTES = $$(df -m --output=avail /dev/shm | tail -1)
 FREE_MEGABYTES = $$(awk '/^MemAvailable/ { print int($$2 / 1024) }' /proc/meminfo)
