@@ -26,13 +26,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from airgen.components.keys import canonical_json, file_sha256
 from airgen.compute import cores
@@ -174,6 +174,12 @@ def k_means(sample: Floats, count: int) -> Floats:
             sums = np.add.reduceat(sample[order[begin:end]], starts[block] - begin, axis=0)
             centroids[used[block]] = (sums / sizes[block, None]).astype(np.float16)
     return centroids
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return the control over the libraries' threads. Finding the libraries takes half a millisecond or more."""
+    return ThreadpoolController()
 
 
 def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
@@ -433,7 +439,8 @@ class CompressedIndex:
             hits.put(row, passages[order], values)
 
         # A query's products are small: threads within them wait for each other most of the time.
-        with threadpool_limits(1, "blas"), thread_pool(1 if lists else min(cores(), max(1, len(queries)))) as pool:
+        workers = 1 if lists else min(cores(), max(1, len(queries)))
+        with _libraries().limit(limits=1, user_api="blas"), thread_pool(workers) as pool:
             list(pool.map(search_one, range(len(queries))))
         return hits
 

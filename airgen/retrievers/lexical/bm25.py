@@ -125,10 +125,10 @@ class BM25Reranker(Analysing):
         self._kept.update(zip(new, np.split(terms, np.cumsum(lengths)[:-1]), strict=False))
         for text in texts:
             self._kept.move_to_end(text)
-        found = [self._kept[text] for text in texts]
+        terms_of_texts = [self._kept[text] for text in texts]
         while len(self._kept) > _KEPT_TEXTS:
             self._kept.popitem(last=False)
-        return found
+        return terms_of_texts
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Score n (query, passage) pairs; return float32 (n,). Raises UsageError if `fit` has not been called."""
@@ -156,14 +156,15 @@ class BM25Reranker(Analysing):
         numbers = np.full(len(encoder.vocabulary), -1, np.int32)
         numbers[wanted] = np.arange(len(wanted))
         lengths = np.array([len(terms) for terms in passages], np.int64)
-        found = numbers[np.concatenate([np.zeros(0, np.int32), *passages])]
-        of_passages = np.bincount(np.repeat(np.arange(len(passages)), lengths)[found >= 0], minlength=len(passages))
-        starts, positions, frequencies = counter(encoder)(found[found >= 0], of_passages, len(wanted))
+        occurrences = numbers[np.concatenate([np.zeros(0, np.int32), *passages])]
+        is_wanted = occurrences >= 0
+        counts = np.bincount(np.repeat(np.arange(len(passages)), lengths)[is_wanted], minlength=len(passages))
+        starts, positions, frequencies = counter(encoder)(occurrences[is_wanted], counts, len(wanted))
         idf = np.full(len(encoder.vocabulary), self._unseen)
         idf[: len(self._idf)] = self._idf
         of_postings = np.repeat(idf[wanted], np.diff(starts))
         norms = self.weighting.norms(lengths, self._mean)
-        impacts = (of_postings * frequencies / (frequencies + norms[positions])).astype(np.float32)
+        impacts = self.weighting.weigh(of_postings, frequencies, norms[positions]).astype(np.float32)
         edges = zip(wanted, starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         return {term: (positions[first:last], impacts[first:last]) for term, first, last in edges}
 

@@ -104,9 +104,15 @@ class BM25Weighting:
         norms = self.norms(field.lengths, field.mean_length)
         impacts = room(len(field.positions), np.float32)
         for part, terms in _chunks(field):
-            frequencies = field.frequencies[part]
-            impacts[part] = idf[terms] * frequencies / (frequencies + norms[field.positions[part]])
+            impacts[part] = self.weigh(idf[terms], field.frequencies[part], norms[field.positions[part]])
         return impacts
+
+    @staticmethod
+    def weigh(
+        idf: NDArray[np.float64], frequencies: NDArray[np.integer[Any]], norms: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return what each occurrence of a term in a passage adds to the score, float64, all of the same shape."""
+        return idf * frequencies / (frequencies + norms)
 
     def describe(self) -> Mapping[str, object]:
         return {"model": "bm25-lucene", "k1": self.k1, "b": self.b, "lengths": "one byte" if self.lossy else "exact"}
